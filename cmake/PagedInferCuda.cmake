@@ -132,6 +132,8 @@ if(PI_CUDA_ARCHITECTURES)
     add_dependencies(pi_kernels_linked pi_kernels_link)
     # The compiler must not fuse multiply and add: only the source decides.
     target_compile_options(pi_kernels PRIVATE -fmad=false)
+    # By default nvcc compresses only relocatable and linked code.
+    target_compile_options(pi_kernels PRIVATE -Xfatbin=-compress-all)
     target_include_directories(pi_kernels PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
                                                   ${PROJECT_SOURCE_DIR}/kernels)
     list(APPEND PI_CUDA_LIBRARIES $<BUILD_INTERFACE:pi_kernels> $<BUILD_INTERFACE:pi_kernels_linked>)

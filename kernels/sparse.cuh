@@ -487,10 +487,10 @@ template <class S> PI_FN void put_groups(const pi__k_sparse &k, float *most, int
 
 /* Folds the units of a token's head in split order, and writes the result to to[0 .. dim_v - 1]. A thread has two
  * columns. n_splits: units per list and tile of heads in scratch. */
-template <class S>
+template <bool FEW>
 PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t head, float *to)
 {
-    const int32_t d = 2 * (int32_t) threadIdx.x, n = max(splits_of<S::FEW>(list_of(k, token).n), 1);
+    const int32_t d = 2 * (int32_t) threadIdx.x, n = max(splits_of<FEW>(list_of(k, token).n), 1);
     if (d >= k.a.dim_v) return;
     float m = PI_MINUS_INF, l = 0, x = 0, y = 0;
 #pragma unroll 4 /* several loads are in flight at the same time */
@@ -510,7 +510,7 @@ PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, in
 
 /* Folds the units of a token's head group and packs the result as a row. values: shared memory, [heads, dim] floats,
  * then one float per warp. */
-template <class S>
+template <bool FEW>
 PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t group,
                       float *values)
 {
@@ -519,7 +519,7 @@ PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, i
     const group_row to = row_of_group(g, group, token);
     __syncthreads(); /* all threads have read the previous row, and the block's share */
     for (int32_t h = 0; h < g.heads; h++)
-        fold_head<S>(k, token0, n_splits, token, group * g.heads + h, values + h * k.a.dim);
+        fold_head<FEW>(k, token0, n_splits, token, group * g.heads + h, values + h * k.a.dim);
     __syncthreads();
     put_halves({values, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, to.row, n, true, g.bf16, {0, 1}, to.words,
                to.factor, values + n);
@@ -527,19 +527,19 @@ PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, i
 
 /* Folds the units of all blocks to results, by the last-arriving blocks. Up to one block stays for each head, or head
  * group, of the tokens, within the limits of blocks_for(). shared: 16 bytes, and with head groups the
- * memory of fold_group(). */
-template <class S>
+ * memory of fold_group(). The shapes of a file share one copy of this function for each FEW and GROUPED. */
+template <bool FEW, bool GROUPED>
 PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared)
 {
-    const bool grouped = S::GROUPED && k.groups.words;
+    const bool grouped = GROUPED && k.groups.words;
     /* heads, or head groups, per token */
     const uint32_t each = (uint32_t) (grouped ? k.a.n_head / k.groups.heads : k.a.n_head);
     const uint32_t total = blocks_of_launch(), n = gridDim.y * each, most = blocks_for(n, k.waits);
     const tail_share s = arrive_of(arrived, total, min(most, total), k.waits.stuck, (uint32_t *) shared);
     for (uint32_t i = (uint32_t) s.part; s.parts && i < n; i += (uint32_t) s.parts) {
         const int32_t token = token0 + (int32_t) (i / each), h = (int32_t) (i % each);
-        if (!grouped) fold_head<S>(k, token0, n_splits, token, h, (float *) result_at(k, token, h, 0));
-        else if constexpr (S::GROUPED) fold_group<S>(k, token0, n_splits, token, h, (float *) (shared + 16));
+        if (!grouped) fold_head<FEW>(k, token0, n_splits, token, h, (float *) result_at(k, token, h, 0));
+        else if constexpr (GROUPED) fold_group<FEW>(k, token0, n_splits, token, h, (float *) (shared + 16));
     }
 }
 
@@ -557,7 +557,7 @@ PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits,
     /* This list has no split blockIdx.z. combine() has two call sites, since one at the end of both paths would take
      * another register. */
     if (S::UNITS && first > 0 && first >= l.n) {
-        combine<S>(k, token0, n_splits, arrived, shared);
+        combine<S::FEW, S::GROUPED>(k, token0, n_splits, arrived, shared);
         return;
     }
     S t;
@@ -571,7 +571,7 @@ PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits,
     walk(token, first, end, rows, t);
     if (S::UNITS) {
         put_unit<S>(k, shared, token, token0, n_splits, end > first, t);
-        combine<S>(k, token0, n_splits, arrived, shared);
+        combine<S::FEW, S::GROUPED>(k, token0, n_splits, arrived, shared);
         return;
     }
     finish_sums<S>(k, shared, token, t);

@@ -5,7 +5,8 @@ the occupancy of a device.
     tools/kernel_report.py [--check] [--out FILE] BUILD
 
 Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. BUILD is a build directory with
-tests: BUILD/tests/simt/launches reports the launch shapes. The report is BUILD/kernels.md unless --out names another
+tests: BUILD/tests/simt/launches reports the launch shapes. Its folder ptx keeps what nvcc compiled, and only files
+that changed are compiled again (nvcc.py). The report is BUILD/kernels.md unless --out names another
 file. If nvdisasm is available (sass.py says where it is searched), the report has the instructions of the main loops.
 
 A kernel that spills registers is an error, and so are a kernel that launches.cpp does not launch, wrong code around
@@ -25,7 +26,7 @@ from pathlib import Path
 import nvcc as compiler
 import sass
 import sass_chain
-from nvcc import RELOCATABLE, ROOT, TARGETS, find_nvcc, version_of
+from nvcc import RELOCATABLE, ROOT, TARGETS, find_nvcc, version_of, without_file
 
 LOOPS = "sm_120f"  # target of the main-loop column
 # Launch files with kernels for one target only.
@@ -33,10 +34,6 @@ ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "la
 LOOPS_TEXT = (f"Last columns, for {LOOPS}: waits for global memory that follow one another, and barriers, in the kernel's "
               "own code (tools/sass_chain.py); instructions of the main loop, by class (tools/sass.py).")
 NO_LOOPS_TEXT = "Main loops and waits are left out: nvdisasm was not found."
-FLAGS = [*compiler.FLAGS, "-Xptxas=-v", "-Werror=all-warnings", "-cubin", "--keep"]
-
-# Files with functions of many kernels have the limits of registers of these kernels, as in cmake/PagedInferCuda.cmake.
-REGISTER_LIMITS = {"launch_tail_products": 128, "launch_tail_input": 64}
 # Bytes of code of one kernel, without the functions that kernels share: of any kernel, and of the kernels of few rows,
 # which run once per layer and token and find their code in no instruction cache.
 MAX_CODE, MAX_CODE_FEW = 240 * 1024, 48 * 1024
@@ -71,33 +68,23 @@ def demangle(names):
             for n, o in zip(names, out)}
 
 
-def compile_one(nvcc, source, target, out):
-    """Returns {mangled kernel: spilled bytes}, and {mangled kernel: (registers, stack bytes)}. The cubin, not linked yet,
-    stays at out, and its PTX next to it."""
-    keep = Path(f"{out}.keep")
-    keep.mkdir()
-    limit = [f"-maxrregcount={REGISTER_LIMITS[source.stem]}"] if source.stem in REGISTER_LIMITS else []
-    if RELOCATABLE.match(source.stem): limit.append("-rdc=true")
-    run = subprocess.run([nvcc, *FLAGS, *limit, f"-arch={target}", "--keep-dir", str(keep), "-o", out,
-                          str(source)], capture_output=True, text=True)
-    text = run.stdout + run.stderr
-    if (keep / f"{source.stem}.ptx").exists(): (keep / f"{source.stem}.ptx").rename(f"{out}.ptx")
-    shutil.rmtree(keep)
-    if run.returncode:
-        print(text)
-        sys.exit(f"{source.name} does not compile for {target}")
+def compile_one(nvcc, build, source, target):
+    """Returns the path of the cubin, not linked yet, {mangled kernel: spilled bytes}, and {mangled kernel: (registers,
+    stack bytes)}."""
+    compiler.compile_one(nvcc, build, target, source, cubin=True)
+    text = compiler.stored(build, target, source.stem, ".log").read_text()
     if m := re.search(r".*Potential Performance Loss.*", text): sys.exit(f"{source.name}, {target}: {m[0]}")
     found, numbers, name, spill, stack = {}, {}, None, 0, 0
     for line in text.splitlines():
         if m := re.search(r"Compiling entry function '(\w+)'", line):
-            name = plain(m[1])
+            name = without_file(m[1])
         elif m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
             stack, spill = int(m[1]), int(m[2]) + int(m[3])
         elif (m := re.search(r"Used (\d+) registers", line)) and name:
             if "pi_mark" not in name: # an empty kernel of every file (device.cuh)
                 found[name], numbers[name] = spill, (int(m[1]), stack)
             name = None
-    return found, numbers
+    return compiler.stored(build, target, source.stem, ".cubin"), found, numbers
 
 
 def launched(build):
@@ -123,19 +110,14 @@ def occupancy(target, registers, threads, shared):
     return 100 * min(blocks, most // 32 // warps, by_registers, by_shared) * warps * 32 // most
 
 
-def compile_and_read(nvcc, nvdisasm, source, target, out):
+def compile_and_read(nvcc, nvdisasm, build, source, target):
     """Returns compile_one()'s results, {mangled function: main loop}, {mangled function: (waits, barriers)}, and faults of
     the code (sass.py)."""
-    found, numbers = compile_one(nvcc, source, target, out)
-    if not nvdisasm or target != ELSEWHERE.get(source.stem, LOOPS): return found, numbers, {}, {}, []
-    functions = {plain(n): f for n, f in sass.read(nvdisasm, out).items()}
+    cubin, found, numbers = compile_one(nvcc, build, source, target)
+    if not nvdisasm or target != ELSEWHERE.get(source.stem, LOOPS): return cubin, found, numbers, {}, {}, []
+    functions = {without_file(n): f for n, f in sass.read(nvdisasm, cubin).items()}
     faults = [f"{source.name}, {target}: {f}" for f in sass.faults_of(functions, found)]
-    return found, numbers, sass.loops_of(functions), sass_chain.chains_of(functions), faults
-
-
-def plain(name):
-    """Returns the mangled name without the prefix that relocatable code gives to static kernels."""
-    return re.sub(r"^__nv_static_\d+__[0-9a-f]{8}_\d+_.*?_[0-9a-f]{8}_", "", name)
+    return cubin, found, numbers, sass.loops_of(functions), sass_chain.chains_of(functions), faults
 
 
 def code_of(cubin):
@@ -146,7 +128,7 @@ def code_of(cubin):
     sections = [struct.unpack_from("<IIQQQQ", data, at + i * size) for i in range(n)]
     text_at = lambda i: sections[names][4] + sections[i][0]
     named = {data[text_at(i):data.index(0, text_at(i))].decode(): sections[i][5] for i in range(n)}
-    return {plain(name[len(".text."):]): bytes_ for name, bytes_ in named.items() if name.startswith(".text.")}
+    return {without_file(name[len(".text."):]): bytes_ for name, bytes_ in named.items() if name.startswith(".text.")}
 
 
 def link(nvcc, target, cubins, out):
@@ -158,7 +140,7 @@ def link(nvcc, target, cubins, out):
     if run.returncode: sys.exit(f"{target}: the device linker failed\n{text[-4000:]}")
     code, found = code_of(out), {}
     for name, registers, stack in re.findall(r"Function properties for '(\S+)':\n.*?used (\d+) registers.*?(\d+) stack", text):
-        if "pi_mark" not in name: found[plain(name)] = (int(registers), int(stack), code[plain(name)])
+        if "pi_mark" not in name: found[without_file(name)] = (int(registers), int(stack), code[without_file(name)])
     return found, sum(n for name, n in code.items() if name not in found)
 
 
@@ -184,15 +166,15 @@ def report(nvcc, build, targets):
     shapes, nvdisasm, version = launched(build), sass.find_nvdisasm(), version_of(nvcc)
     sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
     missing, rows, seen, loops, chains, shared = [], {}, {}, {}, {}, {}
+    linked = {t: [] for t in targets}
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
-        jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}.cubin")
-                for s in sources for t in targets}
-        headers = compiler.headers_hash(nvcc)
+        jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, build, s, t) for s in sources for t in targets}
         for (s, t), job in jobs.items():
-            spills, numbers, some, waits, faults = job.result()
-            compiler.store(build, t, s, headers, f"{tmp}/{s.stem}.{t}.cubin.ptx")
-            if not RELOCATABLE.match(s.stem):
-                code = code_of(f"{tmp}/{s.stem}.{t}.cubin")
+            cubin, spills, numbers, some, waits, faults = job.result()
+            if RELOCATABLE.match(s.stem):
+                linked[t].append(cubin)
+            else:
+                code = code_of(cubin)
                 for name, own in numbers.items(): seen.setdefault(name, {})[t] = (*own, code[name])
             loops.update(some)
             chains.update(waits)
@@ -201,8 +183,7 @@ def report(nvcc, build, targets):
                 if spill: sys.exit(f"{s.name}: {name} spills {spill} bytes for {t}")
                 rows.setdefault(kernels_of(s), set()).add(name)
         for t in targets:
-            found, shared[t] = link(nvcc, t, [f"{tmp}/{s.stem}.{t}.cubin" for s in sources if RELOCATABLE.match(s.stem)],
-                                    f"{tmp}/linked.{t}")
+            found, shared[t] = link(nvcc, t, linked[t], f"{tmp}/linked.{t}")
             for name, numbers in found.items(): seen.setdefault(name, {})[t] = numbers
     for name, readable in demangle(list(seen)).items():
         limit = MAX_CODE_FEW if FEW.search(readable) else MAX_CODE
@@ -250,14 +231,12 @@ def main():
         return
     targets = TARGETS if long else [LOOPS]
     text, most = report(nvcc, a.build, targets)
-    with tempfile.TemporaryDirectory() as tmp:
-        for stem, target in ELSEWHERE.items():
-            if target in targets: continue
-            source = ROOT / "src" / "backend" / "cuda" / f"{stem}.cu"
-            found, _, _, _, faults = compile_and_read(nvcc, sass.find_nvdisasm(), source, target, f"{tmp}/{stem}.cubin")
-            compiler.store(a.build, target, source, compiler.headers_hash(nvcc), f"{tmp}/{stem}.cubin.ptx")
-            if any(found.values()): sys.exit(f"{stem}.cu spills for {target}")
-            if faults: sys.exit("\n".join(faults))
+    for stem, target in ELSEWHERE.items():
+        if target in targets: continue
+        source = ROOT / "src" / "backend" / "cuda" / f"{stem}.cu"
+        _, found, _, _, _, faults = compile_and_read(nvcc, sass.find_nvdisasm(), a.build, source, target)
+        if any(found.values()): sys.exit(f"{stem}.cu spills for {target}")
+        if faults: sys.exit("\n".join(faults))
     rows = text.count(chr(10) + "| `")
     if not sass.find_nvdisasm(): print("nvdisasm not found (pip install nvidia-cuda-nvdisasm): the code around arrivals is not checked")
     print(f"{rows} kernels compile for {', '.join(targets)} without spills, with at most {most / 1024:.0f} KiB of code")

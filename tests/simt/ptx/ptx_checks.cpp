@@ -1,7 +1,8 @@
 /* Runs the kernel checks (src/selftest) with kernels from nvcc's PTX, each launch next to the one from the host
  * compiler: ptx_checks DIR [FAMILY | FAMILY.CHECK].. DIR has the PTX files. With `faults` instead of names of checks,
- * runs the mistakes of faults.cu. After `races`, accesses of kernels from PTX are checked, too. The caller is
- * tools/kernel_ptx.py. */
+ * runs the mistakes of faults.cu; with `read`, nothing. After `races`, accesses of kernels from PTX are checked, too.
+ * `ptx_checks list` lists the checks. The line `kernels NAME..` follows a check that passed, with the kernels that it
+ * launched; a check with a kernel that the PTX files lack has no such line. The caller is tools/kernel_ptx.py. */
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -75,14 +76,18 @@ bool set_mode(int i)
 unsigned long launched() { return n_launches; }
 long replayed() { return watch.n_replayed; }
 
+/* For sm_90a, DIR may have only the kernels with wgmma. */
+bool is_complete(const ptx::twin_counts &counts) { return counts.missing.empty() || options.arch == 90; }
+
 /* Returns 1 if the check fails. */
-int run_one(const selftest::family &f, const selftest::entry &c)
+int run_one(const selftest::family &f, const selftest::entry &c, ptx::twin_counts *counts)
 {
     const selftest::emulation emu = {set_mode, nullptr, launched, replayed, true, false, nullptr};
     selftest::target t = {};
     char text[400] = "";
     const char *lazy;
     const double begin = seconds();
+    counts->recent.clear();
     t.name = "emu";
     t.emu = &emu;
     if (pi__rt_open(&t.rt, 0, &t.info) || pi__rt_load_kernels(t.rt, &lazy)) return 1;
@@ -93,6 +98,11 @@ int run_one(const selftest::family &f, const selftest::entry &c)
                 : o == selftest::CHECK_SKIPPED ? "skipped"
                                                : "FAILED",
                 f.name, c.name, seconds() - begin, *text ? ": " : "", text);
+    if (o == selftest::CHECK_OK && is_complete(*counts)) {
+        std::printf("kernels");
+        for (const std::string &k : counts->recent) std::printf(" %s", k.c_str());
+        std::printf("\n");
+    }
     std::fflush(stdout);
     return o == selftest::CHECK_FAILED;
 }
@@ -110,6 +120,7 @@ int run_all(const char *folder, int n, char **words)
         std::printf("FAILED   an instruction that the emulator does not have: %s\n", u.c_str());
     if (!unknown.empty()) return 1;
     if (n == 1 && !std::strcmp(words[0], "faults")) return ptx::run_faults(&p);
+    if (n == 1 && !std::strcmp(words[0], "read")) return 0;
     ptx::use_math(&p);
     options.arch = p.arch();
     ptx::twin both(&p, races);
@@ -117,12 +128,11 @@ int run_all(const char *folder, int n, char **words)
     for (const selftest::family *f : families) {
         for (int i = 0; i < f->n; i++) {
             if (!wanted(f->name, f->checks[i].name, n, words)) continue;
-            failed += run_one(*f, f->checks[i]);
+            failed += run_one(*f, f->checks[i], &both.counts);
             done++;
         }
     }
-    /* only wgmma's kernels are compiled for sm_90a */
-    const bool complete = both.counts.missing.empty() || options.arch == 90;
+    const bool complete = is_complete(both.counts);
     long launches = 0;
     for (const auto &k : both.counts.launches) launches += k.second;
     for (const auto &k : both.counts.missing)
@@ -141,8 +151,13 @@ int run_all(const char *folder, int n, char **words)
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        std::fprintf(stderr, "usage: ptx_checks DIR [FAMILY | FAMILY.CHECK | faults | races]..\n");
+        std::fprintf(stderr, "usage: ptx_checks list | DIR [FAMILY | FAMILY.CHECK | faults | races | read]..\n");
         return 2;
+    }
+    if (!std::strcmp(argv[1], "list")) {
+        for (const selftest::family *f : families)
+            for (int i = 0; i < f->n; i++) std::printf("%s.%s\n", f->name, f->checks[i].name);
+        return 0;
     }
     try {
         return run_all(argv[1], argc - 2, argv + 2);

@@ -88,6 +88,7 @@ int twin::run_both(const kernel_call &c)
     const config before = options;
     picture first, expected;
     ++(d ? counts.launches : counts.missing)[name];
+    counts.recent.insert(name);
     if (d) first = take_picture();
     double begin = seconds();
     options.check = false; /* kernels from C++ show no accesses in this program */

@@ -2,6 +2,8 @@
 #ifndef SIMT_PTX_TWIN_H
 #define SIMT_PTX_TWIN_H
 
+#include <set>
+
 #include "program.h"
 
 namespace simt {
@@ -9,6 +11,7 @@ namespace ptx {
 
 struct twin_counts {
     std::map<std::string, long> launches; /* by kernel that ran from PTX */
+    std::set<std::string> recent;         /* kernels of both since the caller cleared it */
     std::map<std::string, long> missing;  /* by kernel that is in no module: only the host's ran */
     double host = 0, ptx = 0;             /* seconds of the kernels from both front ends */
 };
