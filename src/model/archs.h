@@ -72,6 +72,7 @@
     ARCH(step35, "step35", "step35.c", "Step 3.5 and 3.7 Flash", "gates of heads, numbers of heads per layer")         \
     ARCH(hy_v3, "hy_v3", "dots1.c", "Hunyuan 3", "sigmoid gates, norms on heads, draft head")                          \
     ARCH(mimo2, "mimo2", "mimo2.c", "MiMo V2 Flash, V2.5", "windows with sinks, small heads of values")                \
+    ARCH(plamo3, "plamo3", "plamo.c", "PLaMo 3", "windows, norms before and after blocks, tokenizer plamo2")           \
     ARCH(phimoe, "phimoe", "phimoe.c", "Phi 3.5 MoE", "SparseMixer router, LayerNorm, biases")                         \
     ARCH(qwen35, "qwen35", "qwen35.c", "Qwen 3.5, 3.6 and 3.8", "gated delta nets, draft heads (MTP)")                 \
     ARCH(qwen35moe, "qwen35moe", "qwen35.c", "Qwen 3.5 and 3.6 with experts", "gated delta nets, draft heads (MTP)")   \

@@ -38,6 +38,7 @@ NAMES = {
     'step35': {'attn_gate': 'self_attn.g_proj', **SIGMOID},
     'mimo2': {'attn_sinks': 'self_attn.sinks', **SIGMOID},
     'hy_v3': {**SIGMOID, 'exp_probs_b': 'mlp.e_score_correction'},
+    'plamo3': {**POST, 'ffn_norm': 'pre_feedforward_layernorm', 'post_ffw_norm': 'post_feedforward_layernorm'},
 }
 PERMUTED = ('smollm3', 'arcee', 'minicpm', 'muse-glimmer', 'nanbeige')
 
@@ -84,7 +85,17 @@ class Nanbeige(transformers.LlamaForCausalLM):
         return types.SimpleNamespace(logits=self.lm_head(x))
 
 
-CLASSES = {'Nanbeige': (transformers.LlamaConfig, Nanbeige), 'MuseGlimmerText': (transformers.MuseGlimmerTextConfig, MuseGlimmerText)}
+class PlamoGemma(transformers.Gemma3ForCausalLM):
+    """PLaMo 3 has the structure of Gemma 3, without its factor of embeddings and with SiLU. transformers looks for
+    `truncate` beside the kinds of layers."""
+    def __init__(self, config):
+        rope = config.rope_parameters
+        rope['truncate'] = rope['full_attention']['truncate']
+        super().__init__(config)
+        self.model.embed_tokens.embed_scale.fill_(1.0)
+
+
+CLASSES = {'Plamo3': (transformers.Gemma3TextConfig, PlamoGemma), 'Nanbeige': (transformers.LlamaConfig, Nanbeige), 'MuseGlimmerText': (transformers.MuseGlimmerTextConfig, MuseGlimmerText)}
 
 
 def first(value): return value[0] if isinstance(value, list) else value
@@ -143,6 +154,12 @@ def laguna(k, **more):
 
 def cohere(k, **more):
     return {'layer_norm_eps': k('attention.layer_norm_epsilon'), 'logit_scale': k('logit_scale'), 'use_qk_norm': False, **more}
+
+
+def plamo3(k, theta=1e3, factor=8.0, truncate=False):
+    return {'sliding_attention': {'rope_type': 'default', 'rope_theta': theta},
+            'full_attention': {'rope_type': 'yarn', 'rope_theta': k('rope.freq_base'), 'factor': factor, 'beta_fast': 32.0, 'beta_slow': 1.0,
+                               'truncate': truncate, 'original_max_position_embeddings': 64}}
 
 
 def granite_swa(k):
@@ -235,6 +252,9 @@ MODELS = {
         k, num_hidden_layers=k('block_count') - k('nextn_predict_layers'), num_experts=k('expert_count'),
         num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
         mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), router_scaling_factor=k('expert_weights_scale'))),
+    'plamo3': ('Plamo3', lambda k: {
+        'hidden_activation': 'silu', 'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
+        'layer_types': kinds(k, k('attention.sliding_window_pattern')), 'rope_parameters': plamo3(k)}),
     'nanbeige': ('Nanbeige', lambda k: {'num_loops': k('num_loops'), 'loop_norm': True}),
     # MiniCPM has the structure of Granite
     'minicpm': ('Granite', granite),
@@ -246,6 +266,9 @@ MUTATIONS = {
     'lfm2': [('norms of queries', {}, '=q_layernorm'), ('norms of keys', {}, '=k_layernorm'), ('convolutions', {}, 'conv.conv')],
     'lfm2moe': [('convolutions', {}, 'conv.conv'), ('correction', {}, 'expert_bias')],
     'nanbeige': [('runs of the layers', {'num_loops': 2}, None), ('norms between runs', {'loop_norm': False}, None)],
+    'plamo3': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None), ('activation', {'hidden_activation': 'gelu_pytorch_tanh'}, None),
+               *((what, {'rope_parameters': plamo3(lambda key: 1.5e5, **change)}, None) for what, change in (
+                   ('base in windows', {'theta': 1e4}), ('stretched rotation', {'factor': 1.0}), ('fractions of pairs', {'truncate': True})))],
     'smollm3': [('layers without rotation', {'no_rope_layers': [1, 1, 1, 1]}, None)],
     'phimoe': [('bias of the output', {}, 'lm_head.bias'), ('bias of attention', {}, 'o_proj.bias'),
                ('bias of the last norm', {}, 'model.norm.bias')],
@@ -310,6 +333,8 @@ def finish(out, arch, field):
         elif name.endswith('feed_forward.expert.bias'): out[name.replace('expert.bias', 'expert_bias')] = out.pop(name)
         elif name.endswith('moe_statics.e_score_correction_bias'): out[name] = out[name].reshape(1, -1)
     if arch == 'mimo2': split_heads(out, field)
+    for name in [n for n in out if arch == 'plamo3' and n.endswith('mlp.up_proj.weight')]:
+        out[name.replace('up_proj', 'gate_proj')], out[name] = (w.contiguous() for w in out[name].chunk(2))
     if arch == 'apertus':
         for part, key in (('alpha_p', 'alpha_p'), ('alpha_n', 'alpha_n'), ('beta', 'beta'), ('eps', 'eps')):
             for i, value in enumerate(field(f'xielu.{key}')):

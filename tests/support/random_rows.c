@@ -1019,6 +1019,10 @@ static double muse_query_norm(const int64_t *v, uint64_t *rng, int64_t i)
 static double muse_key_norm(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, (void) i, 1; }
 static const tiny_key nanbeige_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f), NUM("", "num_loops", "3"),
                                          {0}};
+static const tiny_key plamo3_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1.5e5f),
+                                       REAL("rope.freq_base_swa", 1e3f), TEXT("rope.scaling.type", "yarn"),
+                                       REAL("rope.scaling.factor", 8),
+                                       NUM("", "rope.scaling.original_context_length", "64"), {0}};
 static const tiny_key muse_keys[] = {REAL("logit_scale", 0.375f), REAL("final_logit_softcapping", 4), {0}};
 static const tiny_key gated_keys[] = {TEXT("general.name", "tiny"),
                                       NUM("", "block_count", "L"),
@@ -1297,6 +1301,8 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=4 E=64 Q=128 S=16 R=16 H=2 G=1 D=32 F=96 X=1 Y=1 n=1"},
     {"minicpm", DENSE, .more_keys = granite_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=4 D=32 F=96"},
     {"nanbeige", DENSE, .more_keys = nanbeige_keys, .vocab = "spm", .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 u=1"},
+    {"plamo3", DENSE, .more_keys = plamo3_keys, .vocab = "plamo2",
+     .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=40 P=3 k=1 n=1 p=1 f=1 c=1"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
     {"phimoe", DENSE, .more_keys = phimoe_keys, .vocab = "spm",
      .sizes = "L=3 E=128 H=4 G=2 D=32 F=64 X=8 R=16 O=512 l=1 e=1 b=1 u=1"},
