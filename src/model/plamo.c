@@ -1,9 +1,9 @@
 /* PLaMo 3 (GGUF architecture "plamo3"): a dense transformer with norms before and after blocks.
  *
- * Query and key heads have norms. Seven of eight layers have a sliding window and a RoPE base of their own; YaRN applies
- * to full attention only, and its pair indices are fractions, while llama.cpp rounds them. The file fuses queries, keys
- * and values into one matrix, and gate and up into another. Its norm weights include the offsets (1, and less for norms
- * after blocks). After the models' configurations. */
+ * Query and key heads have norms. Seven of eight layers have a sliding window and a RoPE base of their own. YaRN
+ * applies to full attention only; its pair indices are fractions, while llama.cpp rounds them. The file fuses
+ * queries, keys and values into one matrix, and gate and up into another. Its norm weights include their offsets.
+ * After the models' configurations. */
 #include "model/dense.h"
 
 static void declare(pi__model *m)

@@ -1,16 +1,16 @@
 /* PLaMo 2 and 3 (tokenizer.ggml.model "plamo2"): finds the tokens with the largest sum of scores over the text. A
- * character without a token becomes its bytes, at a fixed price. Of equal sums the one with the longer first token wins.
+ * character without a token becomes its bytes, at a fixed price. Equal sums: the longer first token wins.
  *
  *     text    "hello"
  *     best    [n + 1] best tokenization from each byte to the end: its score, its first token, and that token's end
  *     sorted  ... "he" "hell" "hello" "help" ...: all tokens of text, in the order of their bytes
  *
- * `best` is filled from the end of the text to its start. The tokens at a byte are found by reading the text from there
- * and keeping the range of `sorted` that begins with the bytes read. The shortest token of a range comes first, so it
- * is the bytes read, or no token is. A step of this costs two binary searches, and it ends at the first byte that no
- * token continues with: the cost is at most O(longest token * log tokens) per character.
+ * `best` is filled from the end of the text to its start. To find the tokens at a byte, the text is read from there, and
+ * the range of `sorted` that begins with the bytes read is kept. The shortest token of a range comes first: it is the
+ * bytes read, or no token is. Each byte costs two binary searches, and the first byte that no token continues with ends
+ * the search. So the cost is at most O(longest token * log tokens) per character.
  *
- * Control tokens and unused ones are never parts of text; in llama.cpp they are. Memory: the call's pi__tok. Threads:
+ * Control tokens and unused ones are never parts of text, as they are in llama.cpp. Memory: the call's pi__tok. Threads:
  * any. */
 #include <math.h>
 #include <stdlib.h>

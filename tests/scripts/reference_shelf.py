@@ -38,9 +38,10 @@ NAMES = {
     'step35': {'attn_gate': 'self_attn.g_proj', **SIGMOID},
     'mimo2': {'attn_sinks': 'self_attn.sinks', **SIGMOID},
     'hy_v3': {**SIGMOID, 'exp_probs_b': 'mlp.e_score_correction'},
+    'exaone-moe': SIGMOID,
     'plamo3': {**POST, 'ffn_norm': 'pre_feedforward_layernorm', 'post_ffw_norm': 'post_feedforward_layernorm'},
 }
-PERMUTED = ('smollm3', 'arcee', 'minicpm', 'muse-glimmer', 'nanbeige')
+PERMUTED = ('smollm3', 'arcee', 'minicpm', 'muse-glimmer', 'nanbeige', 'internlm2')
 
 
 def causal(family):
@@ -252,6 +253,15 @@ MODELS = {
         k, num_hidden_layers=k('block_count') - k('nextn_predict_layers'), num_experts=k('expert_count'),
         num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
         mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), router_scaling_factor=k('expert_weights_scale'))),
+    'gemma': ('Gemma', lambda k: {}), 'internlm2': ('Llama', lambda k: {}),
+    'olmoe': ('Olmoe', lambda k: {'num_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'), 'norm_topk_prob': False}),
+    'nemotron': ('Nemotron', lambda k: {
+        'norm_eps': k('attention.layer_norm_epsilon'), 'hidden_act': 'relu2', 'attention_bias': True, 'mlp_bias': True,
+        'rope_parameters': rope(k, partial_rotary_factor=0.5)}),
+    'exaone-moe': ('ExaoneMoe', lambda k: routed(
+        k, num_experts=k('expert_count'), num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
+        first_k_dense_replace=k('leading_dense_block_count'), routed_scaling_factor=k('expert_weights_scale'), norm_topk_prob=True,
+        sliding_window=k('attention.sliding_window'), layer_types=kinds(k, 4))),
     'plamo3': ('Plamo3', lambda k: {
         'hidden_activation': 'silu', 'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
         'layer_types': kinds(k, k('attention.sliding_window_pattern')), 'rope_parameters': plamo3(k)}),
@@ -266,6 +276,13 @@ MUTATIONS = {
     'lfm2': [('norms of queries', {}, '=q_layernorm'), ('norms of keys', {}, '=k_layernorm'), ('convolutions', {}, 'conv.conv')],
     'lfm2moe': [('convolutions', {}, 'conv.conv'), ('correction', {}, 'expert_bias')],
     'nanbeige': [('runs of the layers', {'num_loops': 2}, None), ('norms between runs', {'loop_norm': False}, None)],
+    'gemma': [('activation', {'hidden_act': 'silu'}, None)],
+    'olmoe': [('divided weights', {'norm_topk_prob': True}, None)],
+    'nemotron': [('activation', {'hidden_act': 'relu'}, None)] + [
+        (part, {}, part) for part in ('o_proj.bias', 'up_proj.bias', 'down_proj.bias', 'input_layernorm.bias',
+                                      'post_attention_layernorm.bias', 'model.norm.bias')],
+    'exaone-moe': [('correction', {}, 'e_score_correction_bias'), ('scale of weights', {'routed_scaling_factor': 1.0}, None), SHARED_EXPERT,
+                   ('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
     'plamo3': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None), ('activation', {'hidden_activation': 'gelu_pytorch_tanh'}, None),
                *((what, {'rope_parameters': plamo3(lambda key: 1.5e5, **change)}, None) for what, change in (
                    ('base in windows', {'theta': 1e4}), ('stretched rotation', {'factor': 1.0}), ('fractions of pairs', {'truncate': True})))],

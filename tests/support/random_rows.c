@@ -91,7 +91,7 @@ static const tiny_tensor dense_layer[] = {T("!m", "attn_norm.weight", F32, "E"),
                                           T("n", "attn_k_norm.weight", F32, "D"),
                                           T("w", "attn_q_norm.weight", F32, "HD"),
                                           T("w", "attn_k_norm.weight", F32, "GD"),
-                                          T("wX", "exp_probs_b.bias", B, "X"),
+                                          T("wX!K", "exp_probs_b.bias", B, "X"),
                                           T("", "attn_output.weight", M, "HD E"),
                                           T("p", "post_attention_norm.weight", F32, "E"),
                                           T("!h!m!i", "ffn_norm.weight", F32, "E"),
@@ -1019,6 +1019,8 @@ static double muse_query_norm(const int64_t *v, uint64_t *rng, int64_t i)
 static double muse_key_norm(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, (void) i, 1; }
 static const tiny_key nanbeige_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f), NUM("", "num_loops", "3"),
                                          {0}};
+static const tiny_key plain_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f),
+                                      {0}};
 static const tiny_key plamo3_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1.5e5f),
                                        REAL("rope.freq_base_swa", 1e3f), TEXT("rope.scaling.type", "yarn"),
                                        REAL("rope.scaling.factor", 8),
@@ -1301,6 +1303,14 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=4 E=64 Q=128 S=16 R=16 H=2 G=1 D=32 F=96 X=1 Y=1 n=1"},
     {"minicpm", DENSE, .more_keys = granite_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=4 D=32 F=96"},
     {"nanbeige", DENSE, .more_keys = nanbeige_keys, .vocab = "spm", .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 u=1"},
+    {"gemma", DENSE, .more_keys = plain_keys, .vocab = "spm", .sizes = "L=2 E=96 H=3 G=1 D=64 F=96 k=1"},
+    /* K: no correction of the router */
+    {"olmoe", DENSE, .more_keys = plain_keys, .vocab = "olmo",
+     .sizes = "L=3 E=128 H=4 G=2 D=32 F=64 X=8 w=1 K=1 u=1"},
+    {"internlm2", DENSE, .more_keys = plain_keys, .vocab = "spm", .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 u=1"},
+    {"nemotron", SHELF, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 R=16 I=1 d=1 e=1 b=1 u=1"},
+    {"exaone-moe", GATED, .vocab = "exaone-moe",
+     .sizes = "L=4 E=96 I=4 K=2 D=32 o=96 Y=8 A=64 B=1 Z=128 W=40 P=1 n=1 u=1"},
     {"plamo3", DENSE, .more_keys = plamo3_keys, .vocab = "plamo2",
      .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=40 P=3 k=1 n=1 p=1 f=1 c=1"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
