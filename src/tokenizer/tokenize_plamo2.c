@@ -5,13 +5,13 @@
  *     best    [n + 1] best tokenization from each byte to the end: its score, its first token, and that token's end
  *     sorted  ... "he" "hell" "hello" "help" ...: all tokens of text, in the order of their bytes
  *
- * `best` is filled from the end of the text to its start. To find the tokens at a byte, the text is read from there, and
- * the range of `sorted` that begins with the bytes read is kept. The shortest token of a range comes first: it is the
- * bytes read, or no token is. Each byte costs two binary searches, and the first byte that no token continues with ends
- * the search. So the cost is at most O(longest token * log tokens) per character.
+ * `best` is filled from the end of the text to its start. To find the tokens at a byte, the text is read from there,
+ * and the range of `sorted` that begins with the bytes read is kept. The shortest token of a range comes first: it is
+ * the bytes read, or no token is. Each byte costs two binary searches, and the first byte that no token continues with
+ * ends the search. So the cost is at most O(longest token * log tokens) per character.
  *
- * Control tokens and unused ones are never parts of text, as they are in llama.cpp. Memory: the call's pi__tok. Threads:
- * any. */
+ * Control tokens and unused ones are never parts of text; in llama.cpp they may be. Memory: the call's pi__tok.
+ * Threads: any. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

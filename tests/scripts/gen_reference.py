@@ -153,7 +153,8 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
     names, out = {**NAMES, **(GEMMA if arch in ('gemma2', 'gemma3') else own.get(arch, {}))}, {}
     for t in reader.tensors:
         if t.name.startswith(('rope_f', left_out)): continue
-        stem, kind = (t.name if t.name.endswith(('.weight', '.bias')) else t.name + '.weight').rsplit('.', 1)
+        suffix = '' if t.name.endswith(('.weight', '.bias')) else '.bias' if t.name.endswith('exp_probs_b') else '.weight'
+        stem, kind = (t.name + suffix).rsplit('.', 1)
         layer = ''
         if stem.startswith('blk.'): layer, stem = 'model.layers.' + stem.split('.')[1] + '.', stem.split('.', 2)[2]
         w = numpy.array(t.data, dtype=numpy.float32)
