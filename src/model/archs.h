@@ -53,6 +53,7 @@
     ARCH(minicpm, "minicpm", "granite.c", "MiniCPM 1B and 2B", "multipliers")                                          \
     ARCH(nanbeige, "nanbeige", "nanbeige.c", "Nanbeige 4.2", "layers that run several times")                          \
     ARCH(seed_oss, "seed_oss", "seed_oss.c", "Seed-OSS 36B", "biases")                                                 \
+    ARCH(pangu_embedded, "pangu-embedded", "seed_oss.c", "openPangu-Embedded 1B and 7B", "biases")                     \
     ARCH(olmoe, "olmoe", "olmo2.c", "OLMoE", "experts, one norm over all heads")                                       \
     ARCH(olmo2, "olmo2", "olmo2.c", "OLMo 2, OLMo 3", "norms after blocks, one norm over all heads, windows")          \
     ARCH(exaone4, "exaone4", "exaone4.c", "EXAONE 4.0; text of 4.5", "norms after blocks, windows, NoPE layers")       \
@@ -66,6 +67,8 @@
     ARCH(apertus, "apertus", "arcee.c", "Apertus 8B and 70B", "xIELU without a gate")                                  \
     ARCH(starcoder2, "starcoder2", "arcee.c", "StarCoder 2", "LayerNorm, biases, GELU without a gate")                 \
     ARCH(nemotron, "nemotron", "arcee.c", "Nemotron 4, Minitron", "LayerNorm, squared ReLU without a gate")            \
+    ARCH(jais2, "jais2", "arcee.c", "Jais 2", "LayerNorm, biases, squared ReLU without a gate")                        \
+    ARCH(stablelm, "stablelm", "stablelm.c", "StableLM 3B, StableLM 2 1.6B", "LayerNorm, part of each head rotated")   \
     ARCH(command_r, "command-r", "cohere.c", "Command R, Aya 23", "parallel blocks, LayerNorm")                        \
     ARCH(cohere2, "cohere2", "cohere.c", "Command R7B, Command A", "parallel blocks, LayerNorm, windows")              \
     ARCH(mellum, "mellum", "mellum.c", "Mellum 2", "windows with a RoPE base of their own, experts")                   \

@@ -30,6 +30,7 @@ EXTRA = {'hunyuan-moe': {'moe_intermediate_size': [96, 96], 'moe_topk': [3, 3], 
          'nemotron_h_moe-latent': {'hybrid_override_pattern': 'ME*ME', 'layers_block_type': None},
          'nanbeige': {'architectures': ['NanbeigeForCausalLM'], 'loop_norm': None},
          'muse-glimmer': {'architectures': ['MuseGlimmerForConditionalGeneration']},
+         'pangu-embedded': {'architectures': ['PanguEmbeddedForCausalLM']},
          'plamo3': {'architectures': ['Plamo3ForCausalLM'], 'window_size': 40, 'sliding_window_pattern': 3, 'sliding_window': None},
          # the converter knows the text model as a part of the vision model
          'mistral4': {'architectures': ['Mistral3ForConditionalGeneration']}}

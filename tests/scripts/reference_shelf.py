@@ -253,6 +253,11 @@ MODELS = {
         k, num_hidden_layers=k('block_count') - k('nextn_predict_layers'), num_experts=k('expert_count'),
         num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
         mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), router_scaling_factor=k('expert_weights_scale'))),
+    'jais2': ('Jais2', lambda k: {
+        'layer_norm_eps': k('attention.layer_norm_epsilon'), 'hidden_act': 'relu2', 'attention_bias': True, 'mlp_bias': True}),
+    'stablelm': ('StableLm', lambda k: {
+        'layer_norm_eps': k('attention.layer_norm_epsilon'), 'use_qkv_bias': True, 'rope_parameters': rope(k, partial_rotary_factor=0.25)}),
+    'pangu-embedded': ('Llama', lambda k: {'attention_bias': True}),
     'gemma': ('Gemma', lambda k: {}), 'internlm2': ('Llama', lambda k: {}),
     'olmoe': ('Olmoe', lambda k: {'num_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'), 'norm_topk_prob': False}),
     'nemotron': ('Nemotron', lambda k: {
@@ -270,17 +275,19 @@ MODELS = {
     'minicpm': ('Granite', granite),
 }
 SHARED_EXPERT = ('shared expert', {}, 'shared')
+NORM_BIASES = ('input_layernorm.bias', 'post_attention_layernorm.bias', 'model.norm.bias')
+NEMOTRON = [('activation', {'hidden_act': 'relu'}, None),
+            *((part, {}, part) for part in ('o_proj.bias', 'up_proj.bias', 'down_proj.bias', *NORM_BIASES))]
 MUTATIONS = {
     'deepseek32': [('selection', {'index_topk': 4096}, None), ('shift of keys', {}, 'k_norm.bias'), ('weights of heads', {}, 'weights_proj')],
     'glm-dsa': [('selection', {'index_topk': 4096}, None), ('last of the selection', {'index_topk': 19}, None)],
     'lfm2': [('norms of queries', {}, '=q_layernorm'), ('norms of keys', {}, '=k_layernorm'), ('convolutions', {}, 'conv.conv')],
     'lfm2moe': [('convolutions', {}, 'conv.conv'), ('correction', {}, 'expert_bias')],
     'nanbeige': [('runs of the layers', {'num_loops': 2}, None), ('norms between runs', {'loop_norm': False}, None)],
+    'jais2': NEMOTRON, 'stablelm': [(part, {}, part) for part in NORM_BIASES], 'pangu-embedded': [('bias of the output', {}, 'o_proj.bias')],
     'gemma': [('activation', {'hidden_act': 'silu'}, None)],
     'olmoe': [('divided weights', {'norm_topk_prob': True}, None)],
-    'nemotron': [('activation', {'hidden_act': 'relu'}, None)] + [
-        (part, {}, part) for part in ('o_proj.bias', 'up_proj.bias', 'down_proj.bias', 'input_layernorm.bias',
-                                      'post_attention_layernorm.bias', 'model.norm.bias')],
+    'nemotron': NEMOTRON,
     'exaone-moe': [('correction', {}, 'e_score_correction_bias'), ('scale of weights', {'routed_scaling_factor': 1.0}, None), SHARED_EXPERT,
                    ('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
     'plamo3': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None), ('activation', {'hidden_activation': 'gelu_pytorch_tanh'}, None),

@@ -109,9 +109,10 @@ static const tiny_tensor dense_layer[] = {T("!m", "attn_norm.weight", F32, "E"),
                                           T("p!K", "post_ffw_norm.weight", F32, "E"),
                                           T("pK", "post_ffw_norm", F32, "E"),
                                           T("h", "post_attention_norm.weight", F32, "E"),
-                                          T("e", "attn_output.bias", B, "E"),
-                                          T("e!X", "ffn_up.bias", B, "F"),
-                                          T("e!X", "ffn_down.bias", B, "E"),
+                                          T("e!K", "attn_output.bias", B, "E"),
+                                          T("bK!e", "attn_output.bias", B, "E"),
+                                          T("e!X!K", "ffn_up.bias", B, "F"),
+                                          T("e!X!K", "ffn_down.bias", B, "E"),
                                           T("tX", "exp_probs_b.bias", B, "X"),
                                           T("gX", "ffn_gate_inp_shexp.weight", F32, "E"),
                                           T("TX", "ffn_gate_shexp.weight", M, "E Z"),
@@ -1023,6 +1024,8 @@ static const tiny_key nanbeige_keys[] = {REAL("attention.layer_norm_rms_epsilon"
                                          {0}};
 static const tiny_key plain_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f),
                                       {0}};
+static const tiny_key stablelm_keys[] = {REAL("attention.layer_norm_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f),
+                                         NUM("", "rope.dimension_count", "8"), {0}};
 static const tiny_key plamo3_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1.5e5f),
                                        REAL("rope.freq_base_swa", 1e3f), TEXT("rope.scaling.type", "yarn"),
                                        REAL("rope.scaling.factor", 8),
@@ -1307,9 +1310,14 @@ const tiny_row tiny_rows[] = {
     {"minicpm", DENSE, .more_keys = granite_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=4 D=32 F=96"},
     {"nanbeige", DENSE, .more_keys = nanbeige_keys, .vocab = "spm", .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 u=1"},
     {"gemma", DENSE, .more_keys = plain_keys, .vocab = "spm", .sizes = "L=2 E=96 H=3 G=1 D=64 F=96 k=1"},
-    /* K: no correction of the router; below, norms named without a suffix */
+    /* K: no correction of the router; norms named without a suffix; with e, only the norms have biases; with b, the
+     * output has one, too */
     {"olmoe", DENSE, .more_keys = plain_keys, .vocab = "olmo",
      .sizes = "L=3 E=128 H=4 G=2 D=32 F=64 X=8 w=1 K=1 u=1"},
+    {"jais2", SHELF, .vocab = "jais-2", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 I=1 d=1 e=1 b=1 u=1"},
+    {"stablelm", DENSE, .more_keys = stablelm_keys, .vocab = "stablelm2",
+     .sizes = "L=3 E=128 H=4 G=4 D=32 F=96 e=1 b=1 K=1 u=1"},
+    {"pangu-embedded", DENSE, .more_keys = plain_keys, .vocab = "spm", .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 b=1 K=1"},
     {"internlm2", DENSE, .more_keys = plain_keys, .vocab = "spm", .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 u=1"},
     {"nemotron", SHELF, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 R=16 I=1 d=1 e=1 b=1 u=1"},
     {"exaone-moe", GATED, .vocab = "exaone-moe",

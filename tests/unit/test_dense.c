@@ -18,7 +18,8 @@ static const char *const archs[] = {
     "nemotron_h_moe-latent", "falcon-h1", "falcon-h1-norm", "mamba2", "falcon-mamba", "jamba", "lfm2", "lfm2moe",
     "mistral4", "deepseek32", "glm-dsa", "phimoe", "granite_swa-moe", "afmoe", "laguna",
     "step35", "mimo2", "mimo2-stacked", "kimi-linear", "bailingmoe3", "nanbeige", "muse-glimmer",
-    "plamo3", "gemma", "olmoe", "nemotron", "exaone-moe"};
+    "plamo3", "gemma", "olmoe", "nemotron", "exaone-moe", "stablelm",
+    "pangu-embedded"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
