@@ -1,10 +1,12 @@
-/* Arcee AFM (GGUF architecture "arcee"), Apertus ("apertus") and StarCoder 2 ("starcoder2"): dense transformers with a
- * feed-forward of two matrices, without a gate.
+/* Arcee AFM (GGUF architecture "arcee"), Apertus ("apertus"), StarCoder 2 ("starcoder2"), Nemotron 4 and Minitron
+ * ("nemotron"), Jais 2 ("jais2"): dense transformers with a feed-forward of two matrices, without a gate.
  *
  * Arcee's activation is the squared ReLU; its files have interleaved RoPE pairs. Apertus has norms on query and key
  * heads; its activation is xIELU (arXiv 2411.13010), with parameters per layer. StarCoder 2 has LayerNorms, biases
- * everywhere, and GELU in its tanh form. After the models' configurations, "Apertus" (arXiv 2509.14233) and
- * "StarCoder 2 and The Stack v2" (arXiv 2402.19173). */
+ * everywhere, and GELU in its tanh form. Nemotron has LayerNorms, optional biases and the squared ReLU, and rotates
+ * half of each head; the file's norm weights include the +1. Jais 2 has LayerNorms, biases everywhere and the squared
+ * ReLU. After the models' configurations, "Apertus" (arXiv 2509.14233), "StarCoder 2 and The Stack v2" (2402.19173)
+ * and "Nemotron-4 15B" (2402.16819). */
 #include <math.h>
 
 #include "model/dense.h"
@@ -24,6 +26,15 @@ static void starcoder2(pi__model *m)
     d->attn.flags = PI__ATTN_BIAS | PI__ATTN_OUT_BIAS;
     d->ungated = true;
     d->kind = PI__ACT_GELU_TANH;
+    pi__dense_declare(m, d);
+}
+
+static void nemotron(pi__model *m)
+{
+    pi__dense *d = pi__dense_read_layered(m);
+    if (pi__has_tensor(m, "attn_output.bias", 0)) d->attn.flags = PI__ATTN_OUT_BIAS;
+    d->ungated = true;
+    d->kind = PI__ACT_RELU2;
     pi__dense_declare(m, d);
 }
 
@@ -69,4 +80,6 @@ static void apertus(pi__model *m)
 
 const pi__arch pi__arch_arcee = {.name = "arcee", .declare = arcee, PI__DENSE_ARCH};
 const pi__arch pi__arch_apertus = {.name = "apertus", .declare = apertus, PI__DENSE_ARCH};
+const pi__arch pi__arch_jais2 = {.name = "jais2", .declare = nemotron, PI__DENSE_ARCH};
+const pi__arch pi__arch_nemotron = {.name = "nemotron", .declare = nemotron, PI__DENSE_ARCH};
 const pi__arch pi__arch_starcoder2 = {.name = "starcoder2", .declare = starcoder2, PI__DENSE_ARCH};

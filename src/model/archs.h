@@ -7,6 +7,7 @@
 
 #define PI__ARCHS(ARCH)                                                                                                \
     ARCH(llama, "llama", "llama.c", "Llama 2 and 3, Mistral, Mixtral, SmolLM", "interleaved rotation pairs")           \
+    ARCH(internlm2, "internlm2", "llama.c", "InternLM 2, 2.5", "interleaved rotation pairs")                           \
     ARCH(mistral3, "mistral3", "llama.c", "Ministral 3, Devstral", "temperature scaling in long contexts")             \
     ARCH(smollm3, "smollm3", "smollm3.c", "SmolLM3", "every fourth layer without RoPE")                                \
     ARCH(qwen2, "qwen2", "qwen.c", "Qwen 2 and 2.5", "biases")                                                         \
@@ -17,6 +18,7 @@
     ARCH(qwen3vl, "qwen3vl", "qwen.c", "Qwen 3-VL, dense", "M-RoPE, DeepStack")                                        \
     ARCH(qwen3vlmoe, "qwen3vlmoe", "qwen.c", "Qwen 3-VL with experts", "M-RoPE, DeepStack")                            \
     ARCH(phi3, "phi3", "phi3.c", "Phi 3, 3.5, 4, 4-mini", "LongRoPE")                                                  \
+    ARCH(gemma, "gemma", "gemma2.c", "Gemma 1, CodeGemma", "GELU, scaled embeddings")                                  \
     ARCH(gemma2, "gemma2", "gemma2.c", "Gemma 2", "soft caps")                                                         \
     ARCH(gemma3, "gemma3", "gemma3.c", "Gemma 3", "windows")                                                           \
     ARCH(gemma_embedding, "gemma-embedding", "gemma3.c", "EmbeddingGemma", "bidirectional attention, dense heads")     \
@@ -51,8 +53,11 @@
     ARCH(minicpm, "minicpm", "granite.c", "MiniCPM 1B and 2B", "multipliers")                                          \
     ARCH(nanbeige, "nanbeige", "nanbeige.c", "Nanbeige 4.2", "layers that run several times")                          \
     ARCH(seed_oss, "seed_oss", "seed_oss.c", "Seed-OSS 36B", "biases")                                                 \
+    ARCH(pangu_embedded, "pangu-embedded", "seed_oss.c", "openPangu-Embedded 1B and 7B", "biases")                     \
+    ARCH(olmoe, "olmoe", "olmo2.c", "OLMoE", "experts, one norm over all heads")                                       \
     ARCH(olmo2, "olmo2", "olmo2.c", "OLMo 2, OLMo 3", "norms after blocks, one norm over all heads, windows")          \
     ARCH(exaone4, "exaone4", "exaone4.c", "EXAONE 4.0; text of 4.5", "norms after blocks, windows, NoPE layers")       \
+    ARCH(exaone_moe, "exaone-moe", "exaone4.c", "K-EXAONE", "sigmoid gates, windows, NoPE layers")                     \
     ARCH(ernie4_5, "ernie4_5", "ernie.c", "ERNIE 4.5 0.3B", "interleaved rotation pairs")                              \
     ARCH(ernie4_5_moe, "ernie4_5-moe", "ernie.c", "ERNIE 4.5 21B-A3B, 300B-A47B",                                      \
          "softmax gates with a correction for the choice")                                                             \
@@ -61,6 +66,9 @@
     ARCH(arcee, "arcee", "arcee.c", "Arcee AFM 4.5B", "squared ReLU without a gate")                                   \
     ARCH(apertus, "apertus", "arcee.c", "Apertus 8B and 70B", "xIELU without a gate")                                  \
     ARCH(starcoder2, "starcoder2", "arcee.c", "StarCoder 2", "LayerNorm, biases, GELU without a gate")                 \
+    ARCH(nemotron, "nemotron", "arcee.c", "Nemotron 4, Minitron", "LayerNorm, squared ReLU without a gate")            \
+    ARCH(jais2, "jais2", "arcee.c", "Jais 2", "LayerNorm, biases, squared ReLU without a gate")                        \
+    ARCH(stablelm, "stablelm", "stablelm.c", "StableLM 3B, StableLM 2 1.6B", "LayerNorm, part of each head rotated")   \
     ARCH(command_r, "command-r", "cohere.c", "Command R, Aya 23", "parallel blocks, LayerNorm")                        \
     ARCH(cohere2, "cohere2", "cohere.c", "Command R7B, Command A", "parallel blocks, LayerNorm, windows")              \
     ARCH(mellum, "mellum", "mellum.c", "Mellum 2", "windows with a RoPE base of their own, experts")                   \
@@ -72,6 +80,7 @@
     ARCH(step35, "step35", "step35.c", "Step 3.5 and 3.7 Flash", "gates of heads, numbers of heads per layer")         \
     ARCH(hy_v3, "hy_v3", "dots1.c", "Hunyuan 3", "sigmoid gates, norms on heads, draft head")                          \
     ARCH(mimo2, "mimo2", "mimo2.c", "MiMo V2 Flash, V2.5", "windows with sinks, small heads of values")                \
+    ARCH(plamo3, "plamo3", "plamo.c", "PLaMo 3", "windows, norms before and after blocks, tokenizer plamo2")           \
     ARCH(phimoe, "phimoe", "phimoe.c", "Phi 3.5 MoE", "SparseMixer router, LayerNorm, biases")                         \
     ARCH(qwen35, "qwen35", "qwen35.c", "Qwen 3.5, 3.6 and 3.8", "gated delta nets, draft heads (MTP)")                 \
     ARCH(qwen35moe, "qwen35moe", "qwen35.c", "Qwen 3.5 and 3.6 with experts", "gated delta nets, draft heads (MTP)")   \

@@ -1,5 +1,5 @@
 /* Llama 2 and 3.x, Mistral, Mixtral, SmolLM and similar models: GGUF architecture "llama"; Ministral 3: "mistral3";
- * dense transformers.
+ * InternLM 2 and 2.5: "internlm2"; dense transformers.
  *
  * A norm before each block, SiLU-gated MLP (or experts, in Mixtral). The file has interleaved RoPE pairs. Llama 3.1
  * and later divide RoPE frequencies by factors (rope_freqs.weight). Mistral 7B v0.1 has a sliding window in all
@@ -28,5 +28,6 @@ static void mistral3(pi__model *m)
     pi__dense_declare(m, d);
 }
 
+const pi__arch pi__arch_internlm2 = {.name = "internlm2", .declare = declare, PI__DENSE_ARCH};
 const pi__arch pi__arch_mistral3 = {.name = "mistral3", .declare = mistral3, PI__DENSE_ARCH};
 const pi__arch pi__arch_llama = {.name = "llama", .declare = declare, PI__DENSE_ARCH};

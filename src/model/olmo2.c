@@ -1,8 +1,13 @@
-/* OLMo 2 and 3 (GGUF architecture "olmo2"): dense transformers.
+/* OLMo 2 and 3 (GGUF architecture "olmo2") and OLMoE ("olmoe"): dense transformers.
  *
- * The norms follow the blocks; there are none before them. One norm spans all query heads, another all key heads. In
- * OLMo 3, three of four layers have a sliding window. YaRN, if the file has it, applies to the other layers only. After
- * "2 OLMo 2 Furious" (arXiv 2501.00656), the "Olmo 3" report and the models' configurations. */
+ * One norm spans all query heads, another all key heads. In OLMo 2 and 3 the norms follow the blocks; there are none
+ * before them. In OLMo 3, three of four layers have a sliding window. YaRN, if the file has it, applies to the other
+ * layers only.
+ *
+ * OLMoE has norms before blocks and experts in all layers. The softmax router's weights are not divided by their sum.
+ *
+ * After "OLMoE" (arXiv 2409.02060), "2 OLMo 2 Furious" (2501.00656), the "Olmo 3" report and the models'
+ * configurations. */
 #include "model/dense.h"
 
 /* Reads the rotation of the layers with full attention. yarn_attn_factor is the whole factor of cosines and sines, so
@@ -30,6 +35,17 @@ static void declare(pi__model *m)
     pi__dense_declare(m, d);
 }
 
+static void olmoe(pi__model *m)
+{
+    pi__dense *d = pi__dense_read(m, 0);
+    d->attn.flags = PI__ATTN_WIDE_NORM;
+    pi__experts_read(m, &d->experts, true);
+    pi__experts_read_router(m, &d->experts, 1, false);
+    pi__dense_declare(m, d);
+}
+
+static const char *olmoe_size(const pi__model *m) { return m->n_layer == 16 ? "7B-A1B" : NULL; }
+
 static const char *size_name(const pi__model *m)
 {
     switch (m->n_layer) {
@@ -41,4 +57,5 @@ static const char *size_name(const pi__model *m)
     }
 }
 
+const pi__arch pi__arch_olmoe = {.name = "olmoe", .declare = olmoe, .size_name = olmoe_size, PI__DENSE_ARCH};
 const pi__arch pi__arch_olmo2 = {.name = "olmo2", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};

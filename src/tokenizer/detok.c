@@ -100,6 +100,7 @@ size_t pi__token_bytes(const pi__vocab *v, int32_t id, bool special, char *out, 
     }
     }
     if (v->kind == PI__VOCAB_BPE) put_byte_level(&s, text);
+    else if (v->kind == PI__VOCAB_PLAMO2) put(&s, text.p, text.n);
     else put_unescaped(&s, text);
     return s.n;
 }

@@ -71,7 +71,8 @@ static bool is_eog(const pi__vocab *v, const char *text) { return pi__vocab_is_e
 
 static int load_ids(pi__vocab *v, const pi__gguf *g, pi_error *err)
 {
-    bool spm = v->kind == PI__VOCAB_SPM, wpm = v->kind == PI__VOCAB_WPM, ugm = v->kind == PI__VOCAB_UGM;
+    bool spm = v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_PLAMO2; /* the same default ids */
+    bool wpm = v->kind == PI__VOCAB_WPM, ugm = v->kind == PI__VOCAB_UGM;
     const struct {
         const char *key;
         int32_t def, *out;

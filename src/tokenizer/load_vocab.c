@@ -253,7 +253,8 @@ static int load_kind(pi__vocab *v, const pi__gguf *g, pi_error *err)
                  {"gpt2", PI__VOCAB_BPE},
                  {"gemma4", PI__VOCAB_GEMMA4},
                  {"bert", PI__VOCAB_WPM},
-                 {"t5", PI__VOCAB_UGM}};
+                 {"t5", PI__VOCAB_UGM},
+                 {"plamo2", PI__VOCAB_PLAMO2}};
     pi__str model;
     int rc = pi__gguf_get_str(g, KEY "model", &model, err);
     if (rc) return rc;
@@ -269,7 +270,7 @@ static int load_kind(pi__vocab *v, const pi__gguf *g, pi_error *err)
 
 static int load_rules(pi__vocab *v, const pi__gguf *g, pi_error *err)
 {
-    v->add_bos = v->kind != PI__VOCAB_BPE && v->kind != PI__VOCAB_UGM;
+    v->add_bos = v->kind != PI__VOCAB_BPE && v->kind != PI__VOCAB_UGM && v->kind != PI__VOCAB_PLAMO2;
     v->add_space_prefix = v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_WPM || v->kind == PI__VOCAB_UGM;
     v->add_eos = v->kind == PI__VOCAB_WPM || v->kind == PI__VOCAB_UGM;
     int rc = PI_OK;
@@ -305,12 +306,14 @@ int pi__vocab_load(pi__vocab **out, const pi__gguf *g, pi_error *err)
     int rc = load_kind(v, g, err);
     if (!rc) rc = load_rules(v, g, err);
     if (!rc) rc = load_tokens(v, g, err);
-    if (!rc && (v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_UGM)) rc = load_scores(v, g, err);
+    if (!rc && (v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_UGM || v->kind == PI__VOCAB_PLAMO2))
+        rc = load_scores(v, g, err);
     if (!rc && v->kind == PI__VOCAB_UGM) rc = load_charsmap(v, g, err);
     if (!rc && (v->kind == PI__VOCAB_BPE || v->kind == PI__VOCAB_GEMMA4)) rc = load_merges(v, g, err);
     if (!rc) {
         load_bytes(v);
         rc = pi__vocab_load_special(v, g, err);
+        if (!rc && v->kind == PI__VOCAB_PLAMO2) rc = pi__vocab_sort(v, err);
         if (!rc) rc = pi__vocab_load_turns(v, g, err);
     }
     if (rc) {
@@ -327,6 +330,7 @@ void pi__vocab_free(pi__vocab *v)
     pi__pretok_free(v->pretok);
     pi__free(v->trie);
     pi__free(v->merge);
+    pi__free(v->sorted);
     pi__free(v->charsmap);
     pi__free(v->replacement);
     pi__free(v->score);

@@ -147,7 +147,8 @@ static int tokenize_between(pi__tok *t, const cut *c)
             int rc = v->kind == PI__VOCAB_SPM   ? pi__tokenize_spm(t, c->text + at, end - at, prefix)
                      : v->kind == PI__VOCAB_WPM ? pi__tokenize_wpm(t, c->text + at, end - at)
                      : v->kind == PI__VOCAB_UGM ? pi__tokenize_ugm(t, c->text + at, end - at)
-                                                : pi__tokenize_bpe(t, c->text + at, end - at);
+                     : v->kind == PI__VOCAB_PLAMO2 ? pi__tokenize_plamo2(t, c->text + at, end - at)
+                                                   : pi__tokenize_bpe(t, c->text + at, end - at);
             if (rc) return rc;
         }
         if (i == c->n_found) break;

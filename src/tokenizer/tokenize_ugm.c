@@ -21,13 +21,6 @@
 enum { SPACE = 3 /* bytes of U+2581 */ };
 static const float unknown_price = 10;
 
-/* The best tokenization up to a byte. */
-struct pi__best {
-    double score;
-    uint32_t from; /* start of its last token */
-    int32_t id;
-};
-
 static uint32_t node_at(const pi__vocab *v, uint32_t i) { return i < v->n_charsmap ? v->charsmap[i] : 0; }
 static uint32_t base_of(uint32_t node) { return (node >> 10) << ((node & 1u << 9) >> 6); }
 
@@ -127,7 +120,7 @@ static bool emit_best(pi__tok *t, size_t n)
 {
     const size_t first = t->out->n;
     int32_t behind = -1;
-    for (size_t at = n; at > 0; at = t->best[at].from) {
+    for (size_t at = n; at > 0; at = t->best[at].at) {
         const int32_t id = t->best[at].id;
         if (id >= 0 && !(id == t->v->unk && behind == id) && !pi__tok_emit(t, id)) return false;
         behind = id;

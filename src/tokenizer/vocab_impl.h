@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "tokenizer/vocab.h"
 
-enum pi__vocab_kind { PI__VOCAB_SPM, PI__VOCAB_BPE, PI__VOCAB_GEMMA4, PI__VOCAB_WPM, PI__VOCAB_UGM };
+enum pi__vocab_kind { PI__VOCAB_SPM, PI__VOCAB_BPE, PI__VOCAB_GEMMA4, PI__VOCAB_WPM, PI__VOCAB_UGM, PI__VOCAB_PLAMO2 };
 
 enum { /* pi__vocab.flags[id] */
     PI__TOKF_EOG = 1,    /* ends a generation */
@@ -65,7 +65,7 @@ struct pi__vocab {
 
     uint8_t *attr;  /* [n_tok] enum pi__token_attr: the file's, corrected for well-known spellings */
     uint8_t *flags; /* [n_tok] PI__TOKF_* */
-    float *score;   /* [n_tok] UGM: log probability; SPM: merge score; otherwise NULL */
+    float *score;   /* [n_tok] UGM and PLAMO2: log probability; SPM: merge score; otherwise NULL */
     float min_score; /* UGM: lowest score of normal tokens */
 
     pi__merge_slot *merge; /* open addressing; n_merge_slot is a power of two */
@@ -74,6 +74,9 @@ struct pi__vocab {
     uint32_t *charsmap;    /* [n_charsmap] UGM: double array of the character map, see tokenize_ugm.c */
     char *replacement;     /* [n_replacement] bytes of the replacement texts, each ended by 0 */
     size_t n_charsmap, n_replacement;
+
+    int32_t *sorted; /* [n_sorted] PLAMO2: tokens of text in the order of their bytes; otherwise NULL */
+    size_t n_sorted;
 
     int32_t start_piece[256]; /* BPE: piece of a byte; GEMMA4: piece of an ASCII character; -1 = none */
     int32_t byte_id[256];     /* token of a byte that no other token covers; -1 = none */
@@ -105,6 +108,9 @@ const pi__merge_slot *pi__merge_find(const pi__vocab *v, int32_t left, int32_t r
 
 /* ---- loading (load_special.c): special ids, end-of-generation set, attributes of well-known texts, trie */
 int pi__vocab_load_special(pi__vocab *v, const pi__gguf *g, pi_error *err);
+
+/* ---- sorting (tokenize_plamo2.c), after the scores and bytes: fills in v->sorted. PI_EFORMAT: a byte has no token */
+int pi__vocab_sort(pi__vocab *v, pi_error *err);
 
 /* ---- turns (turns.c), after load_special: tokens that begin a turn */
 int pi__vocab_load_turns(pi__vocab *v, const pi__gguf *g, pi_error *err);
@@ -143,6 +149,13 @@ typedef struct pi__pair {
     int32_t piece; /* the merged piece */
 } pi__pair;
 
+/* UGM: the best tokenization up to a byte. PLAMO2: the best one from a byte to the end of the text. */
+struct pi__best {
+    double score;
+    uint32_t at; /* UGM: start of its last token; PLAMO2: end of its first token */
+    int32_t id;  /* that token; PLAMO2: -1 = one character as bytes */
+};
+
 typedef struct pi__tok { /* one call of pi__tokenize */
     const pi__vocab *v;
     pi__ids *out;
@@ -154,7 +167,7 @@ typedef struct pi__tok { /* one call of pi__tokenize */
     size_t buf_cap;
     char *word; /* [word_cap] BPE: one word in the byte alphabet */
     size_t word_cap;
-    struct pi__best *best; /* UGM: see tokenize_ugm.c */
+    struct pi__best *best; /* UGM, PLAMO2 */
     size_t best_cap;
     const char *raw, *subject; /* the fragment's bytes; the pre-tokenizer's copy of them (see tokenize_bpe.c) */
     const pi__trust *trust; /* NULL = all text is trusted */
@@ -190,5 +203,6 @@ int pi__tokenize_spm(pi__tok *t, const char *text, size_t n, bool prefix);
 int pi__tokenize_bpe(pi__tok *t, const char *text, size_t n);
 int pi__tokenize_wpm(pi__tok *t, const char *text, size_t n);
 int pi__tokenize_ugm(pi__tok *t, const char *text, size_t n);
+int pi__tokenize_plamo2(pi__tok *t, const char *text, size_t n);
 
 #endif

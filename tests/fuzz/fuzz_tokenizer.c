@@ -9,7 +9,7 @@
 
 static const char *const pres[] = {"gpt-2", "llama-bpe", "qwen2", "qwen35", "deepseek-llm", "deepseek-coder",
                                    "deepseek-v3", "default", "gpt-4o", "falcon"};
-enum { N_PRES = sizeof pres / sizeof *pres, N_VOCABS = N_PRES + 2 };
+enum { N_PRES = sizeof pres / sizeof *pres, N_VOCABS = N_PRES + 3 };
 static pi__vocab *vocabs[N_VOCABS];
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -25,6 +25,7 @@ static void build(void)
     for (size_t i = 0; i < N_VOCABS; i++) {
         if (i == N_PRES) seed_spm(&s);
         else if (i == N_PRES + 1) seed_gemma4(&s);
+        else if (i == N_PRES + 2) seed_plamo2(&s);
         else seed_gpt2(&s);
         if (i < N_PRES) s.pre = pres[i];
         must(seed_load(&s, &vocabs[i], NULL) == PI_OK);
@@ -32,9 +33,10 @@ static void build(void)
 }
 
 /* True if tokenizing is reversible. Escaped spaces are ambiguous with U+2581, and are not found inside an invalid
- * character. SentencePiece adds a space after each special token. */
+ * character. SentencePiece adds a space after each special token. PLaMo's drops a byte order mark. */
 static bool lossless(const pi__vocab *v, const char *text, size_t len)
 {
+    if (v->kind == PI__VOCAB_PLAMO2) return pi__utf8_valid(text, len) == len && !memmem(text, len, "\xEF\xBB\xBF", 3);
     if (pi__utf8_valid(text, len) != len || (v->kind != PI__VOCAB_BPE && memmem(text, len, SP, 3))) return false;
     return v->kind != PI__VOCAB_SPM || !memmem(text, len, "<t>", 3);
 }

@@ -150,10 +150,11 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
            'deepseek2': MLA, 'mistral4': {**MLA, 'ffn_gate_up_exps': 'mlp.experts.gate_up_proj'},
            'deepseek32': {**MLA, **reference_shelf.INDEXER}, 'glm-dsa': {**MLA, **reference_shelf.INDEXER},
            **reference_shelf.NAMES, **reference_hybrid.NAMES}
-    names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else own.get(arch, {}))}, {}
+    names, out = {**NAMES, **(GEMMA if arch in ('gemma2', 'gemma3') else own.get(arch, {}))}, {}
     for t in reader.tensors:
         if t.name.startswith(('rope_f', left_out)): continue
-        stem, kind = (t.name if t.name.endswith(('.weight', '.bias')) else t.name + '.weight').rsplit('.', 1)
+        suffix = '' if t.name.endswith(('.weight', '.bias')) else '.bias' if t.name.endswith('exp_probs_b') else '.weight'
+        stem, kind = (t.name + suffix).rsplit('.', 1)
         layer = ''
         if stem.startswith('blk.'): layer, stem = 'model.layers.' + stem.split('.')[1] + '.', stem.split('.', 2)[2]
         w = numpy.array(t.data, dtype=numpy.float32)
@@ -164,7 +165,7 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
             if arch in ('llama', 'mistral3', 'granite', 'granitemoe', 'granite_swa', *reference_shelf.PERMUTED, *reference_hybrid.PERMUTED) and stem in ('attn_q', 'attn_k'):
                 n = n_head if stem == 'attn_q' else n_head_kv
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
-            if (arch.startswith('gemma') or arch == 'step35' or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
+            if (arch.startswith('gemma') or arch in ('step35', 'plamo3', 'nemotron') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm') and kind == 'weight': w = w - 1
             out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
     if own.get(arch, {}).get('attn_kv_b'): return both_latent(together(out))
     if arch in reference_hybrid.NAMES: return reference_hybrid.finish(together(out) if arch in ('granitehybrid', 'jamba') else both_latent(together(out)) if arch in reference_kimi.NAMES else out, arch)

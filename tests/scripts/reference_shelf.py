@@ -38,8 +38,10 @@ NAMES = {
     'step35': {'attn_gate': 'self_attn.g_proj', **SIGMOID},
     'mimo2': {'attn_sinks': 'self_attn.sinks', **SIGMOID},
     'hy_v3': {**SIGMOID, 'exp_probs_b': 'mlp.e_score_correction'},
+    'exaone-moe': SIGMOID,
+    'plamo3': {**POST, 'ffn_norm': 'pre_feedforward_layernorm', 'post_ffw_norm': 'post_feedforward_layernorm'},
 }
-PERMUTED = ('smollm3', 'arcee', 'minicpm', 'muse-glimmer', 'nanbeige')
+PERMUTED = ('smollm3', 'arcee', 'minicpm', 'muse-glimmer', 'nanbeige', 'internlm2')
 
 
 def causal(family):
@@ -84,7 +86,17 @@ class Nanbeige(transformers.LlamaForCausalLM):
         return types.SimpleNamespace(logits=self.lm_head(x))
 
 
-CLASSES = {'Nanbeige': (transformers.LlamaConfig, Nanbeige), 'MuseGlimmerText': (transformers.MuseGlimmerTextConfig, MuseGlimmerText)}
+class PlamoGemma(transformers.Gemma3ForCausalLM):
+    """PLaMo 3 has the structure of Gemma 3, without its factor of embeddings and with SiLU. transformers looks for
+    `truncate` beside the kinds of layers."""
+    def __init__(self, config):
+        rope = config.rope_parameters
+        rope['truncate'] = rope['full_attention']['truncate']
+        super().__init__(config)
+        self.model.embed_tokens.embed_scale.fill_(1.0)
+
+
+CLASSES = {'Plamo3': (transformers.Gemma3TextConfig, PlamoGemma), 'Nanbeige': (transformers.LlamaConfig, Nanbeige), 'MuseGlimmerText': (transformers.MuseGlimmerTextConfig, MuseGlimmerText)}
 
 
 def first(value): return value[0] if isinstance(value, list) else value
@@ -143,6 +155,12 @@ def laguna(k, **more):
 
 def cohere(k, **more):
     return {'layer_norm_eps': k('attention.layer_norm_epsilon'), 'logit_scale': k('logit_scale'), 'use_qk_norm': False, **more}
+
+
+def plamo3(k, theta=1e3, factor=8.0, truncate=False):
+    return {'sliding_attention': {'rope_type': 'default', 'rope_theta': theta},
+            'full_attention': {'rope_type': 'yarn', 'rope_theta': k('rope.freq_base'), 'factor': factor, 'beta_fast': 32.0, 'beta_slow': 1.0,
+                               'truncate': truncate, 'original_max_position_embeddings': 64}}
 
 
 def granite_swa(k):
@@ -235,17 +253,46 @@ MODELS = {
         k, num_hidden_layers=k('block_count') - k('nextn_predict_layers'), num_experts=k('expert_count'),
         num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
         mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), router_scaling_factor=k('expert_weights_scale'))),
+    'jais2': ('Jais2', lambda k: {
+        'layer_norm_eps': k('attention.layer_norm_epsilon'), 'hidden_act': 'relu2', 'attention_bias': True, 'mlp_bias': True}),
+    'stablelm': ('StableLm', lambda k: {
+        'layer_norm_eps': k('attention.layer_norm_epsilon'), 'use_qkv_bias': True, 'rope_parameters': rope(k, partial_rotary_factor=0.25)}),
+    'pangu-embedded': ('Llama', lambda k: {'attention_bias': True}),
+    'gemma': ('Gemma', lambda k: {}), 'internlm2': ('Llama', lambda k: {}),
+    'olmoe': ('Olmoe', lambda k: {'num_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'), 'norm_topk_prob': False}),
+    'nemotron': ('Nemotron', lambda k: {
+        'norm_eps': k('attention.layer_norm_epsilon'), 'hidden_act': 'relu2', 'attention_bias': True, 'mlp_bias': True,
+        'rope_parameters': rope(k, partial_rotary_factor=0.5)}),
+    'exaone-moe': ('ExaoneMoe', lambda k: routed(
+        k, num_experts=k('expert_count'), num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
+        first_k_dense_replace=k('leading_dense_block_count'), routed_scaling_factor=k('expert_weights_scale'), norm_topk_prob=True,
+        sliding_window=k('attention.sliding_window'), layer_types=kinds(k, 4))),
+    'plamo3': ('Plamo3', lambda k: {
+        'hidden_activation': 'silu', 'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
+        'layer_types': kinds(k, k('attention.sliding_window_pattern')), 'rope_parameters': plamo3(k)}),
     'nanbeige': ('Nanbeige', lambda k: {'num_loops': k('num_loops'), 'loop_norm': True}),
     # MiniCPM has the structure of Granite
     'minicpm': ('Granite', granite),
 }
 SHARED_EXPERT = ('shared expert', {}, 'shared')
+NORM_BIASES = ('input_layernorm.bias', 'post_attention_layernorm.bias', 'model.norm.bias')
+NEMOTRON = [('activation', {'hidden_act': 'relu'}, None),
+            *((part, {}, part) for part in ('o_proj.bias', 'up_proj.bias', 'down_proj.bias', *NORM_BIASES))]
 MUTATIONS = {
     'deepseek32': [('selection', {'index_topk': 4096}, None), ('shift of keys', {}, 'k_norm.bias'), ('weights of heads', {}, 'weights_proj')],
     'glm-dsa': [('selection', {'index_topk': 4096}, None), ('last of the selection', {'index_topk': 19}, None)],
     'lfm2': [('norms of queries', {}, '=q_layernorm'), ('norms of keys', {}, '=k_layernorm'), ('convolutions', {}, 'conv.conv')],
     'lfm2moe': [('convolutions', {}, 'conv.conv'), ('correction', {}, 'expert_bias')],
     'nanbeige': [('runs of the layers', {'num_loops': 2}, None), ('norms between runs', {'loop_norm': False}, None)],
+    'jais2': NEMOTRON, 'stablelm': [(part, {}, part) for part in NORM_BIASES], 'pangu-embedded': [('bias of the output', {}, 'o_proj.bias')],
+    'gemma': [('activation', {'hidden_act': 'silu'}, None)],
+    'olmoe': [('divided weights', {'norm_topk_prob': True}, None)],
+    'nemotron': NEMOTRON,
+    'exaone-moe': [('correction', {}, 'e_score_correction_bias'), ('scale of weights', {'routed_scaling_factor': 1.0}, None), SHARED_EXPERT,
+                   ('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
+    'plamo3': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None), ('activation', {'hidden_activation': 'gelu_pytorch_tanh'}, None),
+               *((what, {'rope_parameters': plamo3(lambda key: 1.5e5, **change)}, None) for what, change in (
+                   ('base in windows', {'theta': 1e4}), ('stretched rotation', {'factor': 1.0}), ('fractions of pairs', {'truncate': True})))],
     'smollm3': [('layers without rotation', {'no_rope_layers': [1, 1, 1, 1]}, None)],
     'phimoe': [('bias of the output', {}, 'lm_head.bias'), ('bias of attention', {}, 'o_proj.bias'),
                ('bias of the last norm', {}, 'model.norm.bias')],
@@ -310,6 +357,8 @@ def finish(out, arch, field):
         elif name.endswith('feed_forward.expert.bias'): out[name.replace('expert.bias', 'expert_bias')] = out.pop(name)
         elif name.endswith('moe_statics.e_score_correction_bias'): out[name] = out[name].reshape(1, -1)
     if arch == 'mimo2': split_heads(out, field)
+    for name in [n for n in out if arch == 'plamo3' and n.endswith('mlp.up_proj.weight')]:
+        out[name.replace('up_proj', 'gate_proj')], out[name] = (w.contiguous() for w in out[name].chunk(2))
     if arch == 'apertus':
         for part, key in (('alpha_p', 'alpha_p'), ('alpha_n', 'alpha_n'), ('beta', 'beta'), ('eps', 'eps')):
             for i, value in enumerate(field(f'xielu.{key}')):

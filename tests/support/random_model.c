@@ -76,7 +76,8 @@ static void put_text(writer *b, const char *key, const char *s)
 }
 static void put_u32(writer *b, const char *key, uint32_t v) { pi__gguf_put(b->w, key, PI__GGUF_U32, &v); }
 
-static void put_spm(writer *b)
+/* Writes a SentencePiece vocabulary, or one of PLaMo (model "plamo2"). */
+static void put_spm(writer *b, const char *model)
 {
     static const char *const control[] = {"<pad>", "<eos>", "<bos>", "<unk>"};
     static const char *const pieces[TINY_N_PIECES] = {
@@ -96,7 +97,7 @@ static void put_spm(writer *b)
         types[i] = i == TINY_UNK ? 2 : i < TINY_BYTE0 ? 3 : byte ? 6 : 1;
         scores[i] = i < TINY_PIECE0 ? 0 : (float) -(i - TINY_PIECE0);
     }
-    put_text(b, "tokenizer.ggml.model", "llama");
+    put_text(b, "tokenizer.ggml.model", model);
     pi__gguf_put_arr(b->w, "tokenizer.ggml.tokens", PI__GGUF_STR, TINY_VOCAB, tokens);
     pi__gguf_put_arr(b->w, "tokenizer.ggml.scores", PI__GGUF_F32, TINY_VOCAB, scores);
     pi__gguf_put_arr(b->w, "tokenizer.ggml.token_type", PI__GGUF_I32, TINY_VOCAB, types);
@@ -318,7 +319,8 @@ int tiny_write(const char *path, const tiny_spec *s, pi_error *err)
     put_keys(&b, r->keys);
     put_keys(&b, r->more_keys);
     if (!r->vocab) ; /* a vision model has no vocabulary */
-    else if (!strcmp(r->vocab, "spm")) put_spm(&b);
+    else if (!strcmp(r->vocab, "spm")) put_spm(&b, "llama");
+    else if (!strcmp(r->vocab, "plamo2")) put_spm(&b, "plamo2");
     else if (!strcmp(r->vocab, "wpm") || !strcmp(r->vocab, "t5")) put_words(&b, *r->vocab == 't');
     else put_bpe(&b, r->vocab);
     put_classifier(&b);

@@ -52,7 +52,7 @@ typedef struct tiny_row {
     const tiny_tensor *head, *layer, *tail;
     void (*per_layer)(int64_t *v, int32_t i); /* sets the letters that differ between layers; NULL = none differ */
     const char *sizes;                   /* "L=3 E=64": the value of each letter */
-    const char *vocab;                   /* "spm", "wpm", "t5", or the name of a BPE pre-tokenizer; NULL = none */
+    const char *vocab;                   /* "spm", "plamo2", "wpm", "t5", or a BPE pre-tokenizer; NULL = none */
     int32_t type;                        /* type of matrices with an open type */
     uint64_t rng;                        /* initial state of the random generator, unless the spec has a seed */
     int32_t first;                       /* earlier layers are not in the file */

@@ -200,6 +200,26 @@ static inline void seed_ugm(seed *s)
     s->n_charsmap = 4 + size + 3;
 }
 
+/* Scores are by length: the text needs a token per letter only where no longer one fits. */
+static inline void seed_plamo2(seed *s)
+{
+    memset(s, 0, sizeof *s);
+    s->model = "plamo2";
+    seed_tok(s, "<|plamo:unk|>", PI__TOK_UNKNOWN, 0);
+    seed_tok(s, "<|plamo:bos|>", PI__TOK_CONTROL, 0);
+    seed_tok(s, "<|plamo:eos|>", PI__TOK_CONTROL, 0);
+    seed_hex_bytes(s);
+    static const struct { const char *text; float score;
+    } texts[] = {{" ", -3}, {"a", -3}, {"b", -3}, {"c", -3.5f}, {"h", -4}, {"e", -4}, {"l", -4}, {"o", -4}, {"ab", -5},
+                 {"bc", -4}, {"aa", -6}, {"he", -5}, {"llo", -6}, {"hell", -7}, {" hello", -8}, {"  ", -4},
+                 {"\xE3\x81\x82", -5}, {"\xE3\x81\x82\xE3\x81\x84", -6}, {SP, -5}, {"q", -1000}, {"qq", -3000},
+                 {"abcabc", -7.00001f}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        seed_tok(s, texts[i].text, PI__TOK_NORMAL, texts[i].score);
+    seed_tok(s, "<t>", PI__TOK_USER, 0);
+    seed_tok(s, "[PAD1]", PI__TOK_UNUSED, -1000);
+}
+
 /* ---------------------------------------------------------------------------------------------------------- images */
 
 typedef struct image {

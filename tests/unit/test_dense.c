@@ -17,7 +17,9 @@ static const char *const archs[] = {
     "qwen2vl", "qwen3vl", "qwen3vlmoe", "granitehybrid", "granitehybrid-dense", "nemotron_h", "nemotron_h_moe",
     "nemotron_h_moe-latent", "falcon-h1", "falcon-h1-norm", "mamba2", "falcon-mamba", "jamba", "lfm2", "lfm2moe",
     "mistral4", "deepseek32", "glm-dsa", "phimoe", "granite_swa-moe", "afmoe", "laguna",
-    "step35", "mimo2", "mimo2-stacked", "kimi-linear", "bailingmoe3", "nanbeige", "muse-glimmer"};
+    "step35", "mimo2", "mimo2-stacked", "kimi-linear", "bailingmoe3", "nanbeige", "muse-glimmer",
+    "plamo3", "gemma", "olmoe", "nemotron", "exaone-moe", "stablelm",
+    "pangu-embedded"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -345,6 +347,14 @@ static void test_refused_tensors(void **st)
                                        "blk.2.post_ffw_norm.weight"};
     static const char *const shared[] = {"blk.0.ffn_gate_inp_shexp.weight", "blk.1.ffn_up_shexp.weight"};
     static const char *const cohere[] = {"blk.3.attn_norm.weight", "cohere2.attention.sliding_window"};
+    static const char *const plamo[] = {"blk.0.attn_output.weight", "blk.1.post_attention_norm", "blk.3.post_ffw_norm"};
+    static const char *const exaone[] = {"blk.1.exp_probs_b.bias", "blk.2.ffn_up_shexp.weight",
+                                         "blk.3.attn_k_norm.weight"};
+    static const char *const stable[] = {"blk.1.ffn_norm.weight", "blk.2.ffn_gate.weight"};
+    pi__config pl = config(arch_of("plamo3")), ex = config(arch_of("exaone-moe")), sl = config(arch_of("stablelm"));
+    model_needs(&pl, plamo, sizeof plamo / sizeof *plamo);
+    model_needs(&ex, exaone, sizeof exaone / sizeof *exaone);
+    model_needs(&sl, stable, sizeof stable / sizeof *stable);
     pi__config sc = config(arch_of("starcoder2")), ap = config(arch_of("apertus")), ol = config(arch_of("olmo2"));
     pi__config qm = config(arch_of("qwen2moe")), co = config(arch_of("cohere2"));
     model_needs(&sc, star, sizeof star / sizeof *star);

@@ -387,6 +387,45 @@ static void test_ugm(void **state)
     pi__vocab_free(v);
 }
 
+static void test_plamo2(void **state)
+{
+    (void) state;
+    seed s;
+    seed_plamo2(&s);
+    pi__vocab *v = load(&s);
+    expect(v, "hello", ADD, "hell o"); /* -11, like he, llo: the longer first token wins */
+    expect(v, " hello", 0, " hello");
+    expect(v, "abc", 0, "a bc");                                       /* -7; ab, c has -8.5 */
+    expect(v, "aaa", 0, "aa a");                                       /* all have -9 */
+    expect(v, "abcabc", 0, "abcabc");
+    expect(v, "   ", 0, "    ");                                       /* two spaces, and one */
+    /* a character without a token becomes its bytes */
+    expect(v, "\xE3\x81\x82\xE3\x81\x84\xE3\x81\x84", 0,
+           "\xE3\x81\x82\xE3\x81\x84 <0xE3> <0x81> <0x84>");
+    expect(v, "x\xF0\x9F\x98\x80", 0, "<0x78> <0xF0> <0x9F> <0x98> <0x80>");
+    expect(v, "qqq", 0, "q q q");                                      /* a score below -2000 is never used */
+    expect(v, "\xEF\xBB\xBF" "a\xEF\xBB\xBF", 0, "a <0xEF> <0xBB> <0xBF>");
+    expect_n(v, "a\xFF\xE3\x81", 4, 0, "a <0xEF> <0xBF> <0xBD> <0xEF> <0xBF> <0xBD> <0xEF> <0xBF> <0xBD>");
+    expect_n(v, "\0", 1, 0, "<0x00>");
+    expect(v, "", 0, "");
+    expect(v, "a<t>b<|plamo:eos|>", SPECIAL, "a <t> b <|plamo:eos|>");
+    expect(v, "<|plamo:eos|>", 0, "<0x3C> <0x7C> <0x70> l a <0x6D> o <0x3A> e o <0x73> <0x7C> <0x3E>");
+    expect(v, "[PAD1]", SPECIAL, "<0x5B> <0x50> <0x41> <0x44> <0x31> <0x5D>");
+    assert_int_equal(pi__vocab_bos(v), 1);
+    assert_int_equal(pi__vocab_eos(v), 2);
+    assert_false(pi__vocab_add_bos(v));
+    static const char text[] = " hello" SP " \xE3\x81\x82\xF0\x9F\x98\x80  x"; /* U+2581 is no space here */
+    round_trip(v, text, sizeof text - 1, ADD, text, sizeof text - 1);
+    pi__vocab_free(v);
+    seed_extra(&s, "tokenizer.ggml.add_bos_token", PI__GGUF_BOOL, 1);
+    s.tok[3 + 256].score = INFINITY; /* a token without a usable score */
+    v = load(&s);
+    expect(v, " a", ADD, "<|plamo:bos|> <0x20> a");
+    pi__vocab_free(v);
+    s.tok[3 + 'x'].type = PI__TOK_NORMAL;
+    refused(&s, PI_EFORMAT, "the byte token <0x78> is missing");
+}
+
 /* The infill prompt has the tokens of `want`, spelled as for expect_n. */
 static void expect_infill(const pi__vocab *v, const pi_infill_parts *in, const char *want)
 {
@@ -657,14 +696,14 @@ static void test_refused(void **state)
 static void test_mutated(void **state)
 {
     (void) state;
-    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm};
+    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm, seed_plamo2};
     uint64_t r = 88172645463325252u;
     int n_loaded = 0, n_refused = 0;
     for (int i = 0; i < 1500; i++) {
         seed s;
-        kinds[i % 5](&s);
+        kinds[i % 6](&s);
         image m = seed_image(&s);
-        for (int k = 0; k <= i / 5 % 4; k++) {
+        for (int k = 0; k <= i / 6 % 4; k++) {
             r ^= r << 13, r ^= r >> 7, r ^= r << 17;
             m.b[24 + r % (m.n - 24)] = (uint8_t) (r >> 40 & (i & 64 ? 255 : 15));
         }
@@ -726,14 +765,14 @@ static void test_long_texts(void **state)
     (void) state;
     static const char *const units[] = {"a", " ", "\n", "<", "<t>", "<|im_start|", "\xFF", "hello", "'",
                                         " \xE4\xBD\xA0", "e\xCC\x81"};
-    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm};
+    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm, seed_plamo2};
     enum { N = 100000 };
     char *text = malloc(N + 16);
-    for (size_t k = 0; k < 6; k++) {
+    for (size_t k = 0; k < 7; k++) {
         seed s;
-        kinds[k % 5](&s);
-        if (k == 5) seed_gpt2(&s);
-        if (k == 5) s.pre = "deepseek-llm";
+        kinds[k % 6](&s);
+        if (k == 6) seed_gpt2(&s);
+        if (k == 6) s.pre = "deepseek-llm";
         pi__vocab *v = load(&s);
         for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
             size_t n = 0;
@@ -840,10 +879,10 @@ static void test_out_of_memory(void **state)
 {
     (void) state;
     static const pi_allocator a = {sizeof a, NULL, count_malloc, count_realloc, count_free, NULL, NULL};
-    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm};
+    void (*const kinds[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm, seed_plamo2};
     heap.left = -1;
     assert_int_equal(pi_set_allocator(&a), PI_OK);
-    for (size_t k = 0; k < 5; k++) {
+    for (size_t k = 0; k < 6; k++) {
         seed s;
         kinds[k](&s);
         s.pre = s.pre ? "llama-bpe" : NULL;
@@ -969,6 +1008,7 @@ int main(void)
         cmocka_unit_test(test_gemma4),
         cmocka_unit_test(test_wpm),
         cmocka_unit_test(test_ugm),
+        cmocka_unit_test(test_plamo2),
         cmocka_unit_test(test_infill),
         cmocka_unit_test(test_end_of_message),
         cmocka_unit_test(test_utf8_hold),

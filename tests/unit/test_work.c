@@ -148,7 +148,7 @@ static void tokenizing_obeys(void **state)
     (void) state;
     enum { N = 200000 };
     static char text[N];
-    static void (*const fill[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm};
+    static void (*const fill[])(seed *) = {seed_spm, seed_gpt2, seed_gemma4, seed_wpm, seed_ugm, seed_plamo2};
     for (size_t k = 0; k < sizeof fill / sizeof *fill; k++) {
         for (int spaces = 0; spaces < 2; spaces++) {
             pi__vocab *v = load(fill[k]);
