@@ -369,7 +369,7 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
     }
     pi__declare_experts(m, &e->down, F, E, X, "ffn_down_exps.weight", layer);
     /* files of Hunyuan 3 have the name without the suffix */
-    const char *bias = pi__has_tensor(m, "exp_probs_b", layer) ? "exp_probs_b" : "exp_probs_b.bias";
+    const char *bias = pi__name_of(m, "exp_probs_b", "exp_probs_b.bias", layer);
     if (e->gating == PI__GATE_SIGMOID) pi__declare_vec(m, &e->bias, X, bias, layer);
     if (e->gating == PI__GATE_SOFTMAX_CHOICE) pi__declare_vec_or_not(m, &e->bias, X, bias, layer);
     if (e->biases) {

@@ -193,6 +193,11 @@ bool pi__has_tensor(const pi__model *m, const char *name, int layer)
     return find(m, name, layer, full) != NULL;
 }
 
+const char *pi__name_of(const pi__model *m, const char *without, const char *name, int layer)
+{
+    return pi__has_tensor(m, without, layer) ? without : name;
+}
+
 /* Like find, for a required tensor: a missing one is recorded as an error. Returns NULL after any earlier error. */
 static const pi__tensor *need(pi__model *m, const char *name, int layer, char full[96])
 {

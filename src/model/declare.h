@@ -50,6 +50,8 @@ float pi__rope_freqs(pi__model *m, const char *base_key, float def, bool scaled,
 
 /* True if the file has the tensor. */
 bool pi__has_tensor(const pi__model *m, const char *name, int layer);
+/* Returns the name that the file has: `without`, for converters that leave out the suffix, or else name. */
+const char *pi__name_of(const pi__model *m, const char *without, const char *name, int layer);
 /* Declares a matrix [n_out, n_in] called NAME.weight, and its factor NAME.scale if the file has one. With _or_not:
  * optional; w->n_out is 0 if absent. */
 void pi__declare_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);

@@ -307,15 +307,11 @@ static void want_feed_forward(pi__model *m, pi__dense *d, pi__dense_layer *l, in
     if (l->mlp.n_ff) pi__mlp_declare(m, &l->mlp, routed ? "_shexp" : "", i, &d->work);
 }
 
-/* Returns the name of a norm. Files of Falcon-H1 and PLaMo have some norms without the suffix. */
-static const char *norm_name(const pi__model *m, const char *without, const char *name, int32_t i)
-{
-    return pi__has_tensor(m, without, i) ? without : name;
-}
-
+/* Files of Falcon-H1 and PLaMo have some norms without the suffix. */
 static const char *ffn_norm_name(const pi__model *m, const pi__dense *d, int32_t i)
 {
-    return norm_name(m, "ffn_norm", d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight", i);
+    const char *name = d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight";
+    return pi__name_of(m, "ffn_norm", name, i);
 }
 
 /* Sets the numbers of heads of a layer, and the order of its rows. */
@@ -343,13 +339,13 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     else want_attention(m, d, l, i);
     if (d->post_norms)
         pi__declare_vec(m, &l->attn.post_norm, E,
-                        norm_name(m, "post_attention_norm", "post_attention_norm.weight", i), i);
+                        pi__name_of(m, "post_attention_norm", "post_attention_norm.weight", i), i);
     if (!d->no_pre_norms && !d->parallel && !d->single && !l->no_ffn)
         pi__declare_vec(m, &l->ffn_norm, E, ffn_norm_name(m, d, i), i);
     if (d->layer_norms && !d->parallel) pi__declare_vec_or_not(m, &l->ffn_shift, E, "ffn_norm.bias", i);
     want_feed_forward(m, d, l, i);
     if (d->post_norms)
-        pi__declare_vec(m, &l->post_ffn_norm, E, norm_name(m, "post_ffw_norm", "post_ffw_norm.weight", i), i);
+        pi__declare_vec(m, &l->post_ffn_norm, E, pi__name_of(m, "post_ffw_norm", "post_ffw_norm.weight", i), i);
 }
 
 /* Declares the draft head. Does nothing if the architecture has none; pi__model_declare's caller then finds that
